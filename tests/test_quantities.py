@@ -60,6 +60,39 @@ def last_number(text: str) -> float | None:
         ("5 ± 1", 5),
         ("5 +/- 0.5", 5),
         ("5,000,000,", 5e6),
+        # LaTeX
+        (r"6.02 \times 10^{23}", 6.02e23),
+        (r"10^{6}", 1e6),
+        (r"2\frac{1}{2}", 2.5),
+        (r"\frac12", 0.5),
+        (r"5{,}000", 5000),
+        (r"5\,000", 5000),
+        (r"5\%", 0.05),
+        # other scripts
+        ("3万5千", 35000),
+        ("1億2000万", 1.2e8),
+        ("3만 5천", 35000),
+        ("٣٫٥", 3.5),
+        ("١٬٢٣٤", 1234),
+        # signs before fractions and in words
+        ("−½", -0.5),
+        ("3-1/2", 3.5),
+        ("negative 5", -5),
+        ("x = - 3", -3),
+        # prices, magnitudes and heights
+        ("5.000,-", 5000),
+        ("R$ 1.234,50", 1234.5),
+        ("$3.5T", 3.5e12),
+        ("5 ft 11 in", 71),
+        # what stands beside the number
+        ("7 [1]", 7),
+        # dates and proportions have none
+        ("2020/05/12", None),
+        ("12-May-2020", None),
+        ("2020/05", None),
+        ("4 of 5", None),
+        ("5 out of 10", None),
+        ("3 of them", 3),
         # magnitudes and per cent
         ("5 %", 0.05),
         ("5 percent", 0.05),

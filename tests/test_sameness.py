@@ -301,10 +301,30 @@ def test_no_similarity_joins_what_differs_in_a_limit_a_sign_or_a_name(
         ("It is HR.", "IT", False),
         ("Python 3.10", "3.1", False),
         ("3 of 5", "5", False),
+        # an abstention is neither yes nor no
+        ("Not enough information", "no", False),
+        ("No answer", "no", False),
+        ("It is not known", "no", False),
+        ("No, it is not.", "no", True),
+        # negations and choices in other scripts
+        ("不是北京", "北京", False),
+        ("是北京", "北京", True),
+        ("東京ではない", "東京", False),
+        ("東京か大阪", "東京", False),
+        ("東京", "京", False),
+        ("서울입니다", "서울", True),
+        ("서울 또는 부산", "서울", False),
+        ("ไม่ใช่กรุงเทพ", "กรุงเทพ", False),
+        ("ليست القاهرة", "القاهرة", False),
     ],
 )
 def test_a_right_answer_stands_whole_and_alone(answer: str, gold: str, is_right: bool) -> None:
     assert contains_answer(CAPITAL, answer, gold) is is_right
+
+
+@pytest.mark.parametrize("answers", [["no", "not enough information"], ["½", "-½"]])
+def test_an_abstention_is_no_no_and_a_sign_counts(answers: list[str]) -> None:
+    assert len(same_groups(answers, "Is it so?")) == 2
 
 
 def test_precision_comes_before_recall_on_labelled_logs_in_two_languages() -> None:

@@ -24,6 +24,8 @@ _TWINS = str.maketrans(
         **dict.fromkeys("‘’‚‛‹›ʼʹ′`´＇", "'"),
         **dict.fromkeys("“”„‟«»″＂", '"'),
         **dict.fromkeys("‐‑‒–—―−﹘﹣－", "-"),
+        **{"\u2044": "/", "∕": "/", "・": "·", "٫": ".", "٬": ","},
+        **dict.fromkeys(range(0xFE00, 0xFE10)),  # variation selectors: ❤ is one heart in both its forms
     }
 )
 # U.S.A. and J. K. without their dots; a single letter such as "A." keeps its own
@@ -33,6 +35,10 @@ _INITIALS = re.compile(
 _MIDDLE_INITIAL = re.compile(r"(?<=[^\W\d_] )([^\W\d_])\.(?= )")
 _SERIAL_COMMA = re.compile(r",(?= (?:and|or|und|oder|&) )")
 _INNER_ARTICLE = re.compile(r"(?<= )the (?=.)")
+_VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
+_WAVE = re.compile(r"(?<=\d) ?[~〜] ?(?=\d)")
+_DASH_BETWEEN = re.compile(r"(?<=\d) - (?=\d)")
+_TIMES_BETWEEN = re.compile(r"(?<=\d) ?× ?(?=\d)|(?<=[1-9]) x (?=\d)")
 
 
 def group_indices(answers: Sequence[str]) -> list[list[int]]:
@@ -94,11 +100,12 @@ _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 def unified(text: str) -> str:
     """Normalise characters: NFKC, one kind of quote, dash and space, and no zero-width characters."""
     text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
+    text = _VULGAR.sub(" ", text)  # or 1½ would become 11/2
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
         # Cf: zero-width spaces and joiners, soft hyphens, marks of direction
         plain = "".join(character for character in plain if unicodedata.category(character) != "Cf")
-    return " ".join(plain.split())
+    return _WAVE.sub("-", " ".join(plain.split()))
 
 
 _LONGEST_KEPT = 500
@@ -120,6 +127,7 @@ def normal_form(text: str) -> str:
 @lru_cache(maxsize=2**15)
 def _normal_form(text: str) -> str:
     result = unified(text).casefold().replace("i\u0307", "i")  # of a Turkish capital
+    result = _TIMES_BETWEEN.sub("x", _DASH_BETWEEN.sub("-", result))
     if "." in result:
         result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)
         result = _MIDDLE_INITIAL.sub(r"\1", result)

@@ -6,6 +6,7 @@ import math
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from selfreflect.grouping import unified
@@ -75,7 +76,10 @@ _SPELLINGS = {
     "week": ("week weeks woche wochen semaine semaines semana semanas", "s", 604800),
     "month": ("month months monat monate monaten mois mes meses", "month", 1),
     "year": ("year years jahr jahre jahren ans année années año años", "month", 12),
-    "usd": ("usd $ dollar dollars", "usd", 1),
+    "usd": ("usd $ us$ dollar dollars", "usd", 1),
+    "brl": ("brl r$ reais", "brl", 1),
+    "aud": ("aud a$ au$", "aud", 1),
+    "cad": ("cad c$ ca$", "cad", 1),
     "eur": ("eur € euro euros", "eur", 1),
     "gbp": ("gbp £", "gbp", 1),
     "chf": ("chf sfr franken", "chf", 1),
@@ -96,7 +100,7 @@ _MAGNITUDES = {
     **dict.fromkeys(("%", "percent", "prozent", "per cent"), 0.01),
     **dict.fromkeys(("‰", "promille", "permille"), 0.001),
     **dict.fromkeys(("dozen", "dutzend"), 12),
-    **dict.fromkeys(("hundred", "hundert", "百"), 1e2),
+    **dict.fromkeys(("hundred", "hundert", "百", "백"), 1e2),
     **dict.fromkeys("thousand tausend tsd k mille тысяча тысячи тысяч тыс 千 천".split(), 1e3),
     **dict.fromkeys("万萬만", 1e4),
     **dict.fromkeys(("lakh", "lakhs"), 1e5),
@@ -105,8 +109,9 @@ _MAGNITUDES = {
     **dict.fromkeys("億亿억", 1e8),
     # a German Billion is 10^12, an English billion 10^9
     **dict.fromkeys("billion billions bn milliarde milliarden milliard milliards mrd млрд".split(), 1e9),
-    **dict.fromkeys(("trillion", "trillions", "billionen"), 1e12),
+    **dict.fromkeys(("trillion", "trillions", "tn", "billionen", "兆", "조"), 1e12),
 }
+_LETTERS = {"m": 1e6, "b": 1e9, "t": 1e12}
 _MONTHS = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _MONTH_OF = {name: number for number, name in enumerate(_MONTHS, start=1)}
 _MONTH_OF |= {"mär": 3, "mai": 5, "okt": 10, "dez": 12}
@@ -126,12 +131,16 @@ _PLAIN = (
 )
 _POWER = r"(?:e[-+]?\d+(?!\w)| ?[x×*·] ?10 ?\^ ?\(?-?\d+\)?)?"
 _DAY = r"\d{1,2}(?:st|nd|rd|th)?"
-_CURRENCY = r"(?:[$€£¥₹]|(?<!\w)(?:usd|eur|gbp|chf|sfr|jpy|inr|cny|rmb)(?= ))"
+_SCALES = "百백千천万萬만億亿억兆조"
+_DOLLARS = r"(?:(?<!\w)(?:us|r|au?|ca?|nz|hk|s)(?=\$))?"
+_CURRENCY = rf"(?:{_DOLLARS}[$€£¥₹]|(?<!\w)(?:usd|eur|gbp|chf|sfr|jpy|inr|cny|rmb)(?= ))"
 # The first that matches wins. All but numbers have no value.
 _GRAMMAR = {
     "date": (
-        r"(?<![\w.])(?:\d{4}-\d{1,2}-\d{1,2}|\d{1,2}\. ?\d{1,2}\. ?\d{4}|\d{1,2}/\d{1,2}/\d{2,4}"
-        rf"|{_DAY}\.? (?:of )?{_MONTH},? \d{{4}}|{_MONTH} {_DAY},? \d{{4}})(?!\w)"
+        r"(?<![\w.])(?:\d{4}(?P<mark>[-/])\d{1,2}(?P=mark)\d{1,2}"
+        r"|\d{1,2}\. ?\d{1,2}\. ?\d{4}|\d{1,2}/\d{1,2}/\d{2,4}"
+        r"|(?:19|20)\d\d/\d\d(?! ?=)"  # 2020/05, and the season 2019/20
+        rf"|{_DAY}\.?[ -](?:of )?{_MONTH},?[ -]\d{{4}}|{_MONTH}[ -]{_DAY},?[ -]\d{{4}})(?!\w)"
         r"|(?<!\d)\d{4}[年년] ?\d{1,2}[月월](?: ?\d{1,2}[日일])?"
     ),
     "decade": r"(?<![\w.,])(?:[12]\d{2}0'?s|(?:the |')[3-9]0'?s|[12]\d{2}0er)(?!\w)",
@@ -139,10 +148,18 @@ _GRAMMAR = {
     "other": (
         r"(?<![\w.,:])(?:\d{1,2}[.:]\d\d ?uhr\b|\d+(?::\d+)+(?: ?(?P<half>[ap])\.?m\b| o'clock)?"
         r"|(?!\d{1,3}(?:\.\d{3})+(?!\d))\d+(?:\.\d+){3,}|\d+(?:,\d+){2,}(?<!,\d{3})"
+        r"|\d+ (?:(?:out )?of|von|aus|sur) (?:the |den )?\d+"  # 4 of 5 has no number of its own
         r"|\d+(?:\.\d+){2}(?<!\.\d{3})|(?!10\^)\d[\d.,]*\^\(?-?\d+\)?|0[xbo][\da-f]+)(?![\w:])"
     ),
-    "range": r"(?<![\w.])[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
-    "fraction": r"(?<![\w.,])[-+]?[$€£]?(?:(?P<whole>\d+) )?(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)",
+    "fraction": (
+        r"(?<![\w.,])[-+]?[$€£]?-?(?:(?P<whole>\d+)(?: |-(?=[12]/3\b|\d{1,2}/(?:2|4|8|16)\b)))?"
+        r"(?P<top>\d+) ?/ ?(?P<bottom>\d+)(?![\w/]|\.\d)"
+    ),
+    "height": (
+        r"(?<![\w.,])(?P<feet>\d+) ?(?:ft|feet|foot|')\.? ?"
+        r"(?P<inches>\d+) ?(?:in(?! \w)|inch(?:es)?|\")(?!\w)"
+    ),
+    "range": rf"(?<![\w.]){_DOLLARS}[$€£]?\d[\d.,]*(?: ?[%€£$])?(?: ?- ?[$€£]?\d[\d.,]*(?<![.,]))+(?! ?=)",
     "number": (
         rf"(?P<sign>(?<![\w)\]])[-+])?(?:(?P<before>{_CURRENCY}) ?)?(?P<late>(?<=[$€£])-)?"
         rf"(?<![^\W{UNSPACED}])(?<!\^)(?P<digits>{_PLAIN}{_POWER})"
@@ -151,26 +168,59 @@ _GRAMMAR = {
 _TOKEN = re.compile("|".join(f"(?P<{name}>{shape})" for name, shape in _GRAMMAR.items()), re.IGNORECASE)
 _AFTER = re.compile(
     r"(?P<ordinal>(?:st|nd|rd|th)\b)|(?P<gap> ?-?)"
-    r"(?P<word>o'clock\b|%|‰|per (?:cent|mille)\b|[ap]\.m\b|[$€£¥₹百千万萬億亿천만억]|°\s?\w+"
+    rf"(?P<word>o'clock\b|%|‰|per (?:cent|mille)\b|[ap]\.m\b|[$€£¥₹{_SCALES}]|°\s?\w+"
     r"|[^\W\d_]++(?!\d))",
     re.I,
 )
 _NAME = re.compile(rf"[^\W\d_{UNSPACED}]-?\Z")
-_VULGAR = re.compile("[¼-¾⅐-⅞]")
-_LATEX_FRACTION = re.compile(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}")
+# "minus 5" is -5, but "7 minus 5" and "x minus 5" are subtractions
+MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])|(?<=[=≈] )- (?=[\d.])", re.IGNORECASE)
+# Notations that become plain ones: LaTeX, and prices such as 5.000,-
+_NOTATIONS = [
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"(?<=\d)(?=\\[dt]?frac)", " "),
+        (r"\\[dt]?frac ?(?:\{(\d+)\}|(\d)) ?(?:\{(\d+)\}|(\d))", r"\1\2/\3\4"),
+        (r"\\(?:times|cdot)(?![a-z])", "×"),
+        (r"\^\{(-?\d+)\}", r"^\1"),
+        (r"(?<=\d)(?:\{,\}|\\[,;!])(?=\d{3})", ","),
+        (r"\\(?=%)", ""),
+        (r"(?<=\d),-(?!\d)", ",00"),
+    )
+]
+_SCALED = rf"(\d[\d,]*(?:\.\d+)?)([{_SCALES}]+)"
+# 3万5千, 1億2000万 and 1万2345
+_MYRIADS = re.compile(rf"{_SCALED}(?: ?{_SCALED})+(?:\d{{4}}(?![\d年년]))?|{_SCALED}\d{{4}}(?![\d年년])")
 _NO_POWER = re.compile(r"[x×*·] ?10 ?\^ ?\(?(-?\d+)\)?")
 _MONTH_BEFORE = re.compile(rf"\b({_MONTH})(?:,| of)? \Z", re.IGNORECASE)
 _LONGEST_MONTH = 20
 """Number of characters before a year in which to search for its month."""
 # Texts beside a number: brackets and tolerances.
-_ASIDES = re.compile(r"\([^()]*\)|(?:±|\+/-) ?\d[\d.,]*")
+_ASIDES = re.compile(
+    r"\([^()]*\)|(?:±|\+/-) ?\d[\d.,]*"
+    r"|(?<=\d)[.,%]?(?: ?[^\W\d]+\.?)? ?(?:\[\d{1,4}(?:[,-] ?\d{1,4})*\])+"  # a citation
+)
 _DIGIT = re.compile(r"\d")
 
 
 def readable(text: str) -> str:
-    """Normalise characters, and spell out fractions and exponents."""
-    text = _VULGAR.sub(r" \g<0>", text)  # or 1½ would become 11/2
-    return _LATEX_FRACTION.sub(r"\1/\2", unified(text).replace("\u2044", "/"))
+    """Normalise characters, and spell out fractions, exponents and negative numbers."""
+    text = unified(text)
+    if not has_digit(text):
+        return text
+    for pattern, plain in _NOTATIONS:
+        text = pattern.sub(plain, text)
+    return MINUS.sub("-", _MYRIADS.sub(_as_digits, text))
+
+
+def _as_digits(match: re.Match[str]) -> str:
+    """Add up the parts of a number such as 3万5千."""
+    parts = [(number.replace(",", ""), scales) for number, scales in re.findall(_SCALED, match[0])]
+    values = [float(number) * math.prod(_MAGNITUDES[scale] for scale in scales) for number, scales in parts]
+    values += [float(rest[0]) for rest in re.finditer(r"\d+\Z", match[0])]
+    # 3만 5만 are two numbers
+    is_one = all(after < before for before, after in pairwise(values))
+    return f"{math.fsum(values):.15g}" if is_one else match[0]
 
 
 def quantities(text: str) -> list[Quantity]:
@@ -224,7 +274,11 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
             # the '90s are those of the twentieth century
             yield Quantity(None, "", f"{'19' * (len(year) == 2)}{year}s", is_aside, *match.span())
         elif match["other"] or match["range"]:
-            shape = re.sub(r"[ $€£%]|(?:[ap]\.?m|o'clock)\Z|\A0(?=\d:)", "", match[0].casefold())
+            shape = re.sub(
+                r"[ $€£%]|[a-z]+(?=\$)|(?:out|the|den) |(?:[ap]\.?m|o'clock)\Z|\A0(?=\d:)",
+                "",
+                match[0].casefold(),
+            )
             if shape.endswith("uhr"):
                 # German writes 9.30 Uhr with a point
                 shape = shape.removesuffix("uhr").replace(".", ":")
@@ -234,7 +288,10 @@ def _read(text: str, asides: list[tuple[int, int]]) -> Iterator[Quantity]:
             bottom = float(match["bottom"])
             if bottom:
                 size = float(match["whole"] or 0) + float(match["top"]) / bottom
-                yield _with_unit(text, match, -size if match[0][0] == "-" else size, is_aside)
+                yield _with_unit(text, match, -size if re.match(r"\D*-", match[0]) else size, is_aside)
+        elif match["height"]:
+            inches = 12.0 * float(match["feet"]) + float(match["inches"])
+            yield Quantity(inches, "inch", "", is_aside, *match.span())
         else:
             size = _value(match["digits"])
             # 1e999 is beyond floats
@@ -283,8 +340,8 @@ def _with_unit(text: str, match: re.Match[str], value: float, is_aside: bool) ->
             if word in ("%", "percent", "prozent", "per cent"):
                 is_percent, end = True, after.end()
                 break
-        elif word in ("m", "b") and not after["gap"] and (after["word"].isupper() or match["before"]):
-            value *= 1e6 if word == "m" else 1e9  # 5M and $5m, but 5 m
+        elif word in _LETTERS and not after["gap"] and (after["word"].isupper() or match["before"]):
+            value *= _LETTERS[word]  # 5M and $5m, but 5 m
         elif word in _UNIT_OF:
             unit, end = _UNIT_OF[word], after.end()
             break
@@ -302,7 +359,7 @@ def _date(text: str) -> str:
     if months:
         day, year = numbers
         return f"{year}-{months[0]}-{day}"
-    if "/" in text:
+    if "/" in text and not re.match(r"\d{4}", text):
         first, second, year = numbers
         # only one of them is a day where no month has that number; a year of two digits is no year
         if year < 100 or (first > 12) == (second > 12):

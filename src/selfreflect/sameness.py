@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from selfreflect.grouping import normal_form, ordered_groups
 from selfreflect.numerals import in_digits
-from selfreflect.quantities import Quantity, has_digit, last_quantity, quantities, readable, with_month
+from selfreflect.quantities import MINUS, Quantity, has_digit, last_quantity, quantities, readable, with_month
 from selfreflect.text import UNSPACED
 
 MOST_WORDS = 60
@@ -53,6 +53,12 @@ _SIDES = [set(words.split()) for words in _TABLES["sides"]]
 _ABBREVIATIONS = {
     name: re.compile(rf"(?<!\w)(?:{spellings})(?!\w)") for name, spellings in _TABLES["abbreviations"].items()
 }
+_SCRIPTS = {name: re.compile(spellings) for name, spellings in _TABLES["scripts"].items()}
+_ABSTENTION = re.compile(
+    rf"(?:{'|'.join(_TABLES['abstentions'])})(?=\W*\Z|\s*[.,;:!?(–-]|[{UNSPACED}가-힣]|\s+(?:if|whether|who|what|when|where"
+    r"|which|why|how|about|yet|but|to(?! be)|available|provided|given|found|ob|wer|wie|wann|wo|zu|über)\b)",
+    re.IGNORECASE,
+)
 
 FUNCTION_WORDS = frozenset(_FUNCTION | _ARTICLES)
 """Words without content for an answer."""
@@ -71,8 +77,6 @@ OPPOSITES, BOUNDS = map(_opposites, ("opposites", "bounds"))
 
 # "between 5 and 7" is 5-7
 _BETWEEN = re.compile(r"\b(?:between|zwischen) (\S*\d) (?:and|und) (?=(\S*\d))\S*\d", re.IGNORECASE)
-# "minus five" is -5, but "7 minus 5" and "x minus 5" are subtractions
-_MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])", re.IGNORECASE)
 # "2 to 1" and the score 2:1 are 2-1, but 10:30 is a time
 _SPOKEN_RANGE = re.compile(r"(?<=\d) (?:to|zu|bis) (?=\d)|(?<![\d:]\d\d)(?<=\d):(?=\d(?![\d:]))")
 # "1 in 5", "3 out of 10", "einer von fünf", and scores, which _as_fraction tells apart
@@ -88,6 +92,7 @@ _CAPITAL = re.compile(r"\b[^\W\d_a-z]\w*")
 _LIST_MARKS = frozenset(",;/&")
 _MARK = re.compile(r"[^\w\s]")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+_HIRAGANA = re.compile("[\u3041-\u309f]")
 _ASIDE = re.compile(r"(?<!\s)\s*\((?![A-ZÄÖÜ]\w*(?:,? [A-ZÄÖÜ]\w*)*\))[^()]*\)")  # but not (Cardiff, Wales)
 # "not Ann, but Bob" means Bob; "not only Ann but Bob" means both
 _CORRECTION = re.compile(
@@ -151,6 +156,10 @@ _SOFT_NO = re.compile(
 )
 
 
+Stance = bool | Literal["unsure"]
+"""Yes, no, or neither in so many words."""
+
+
 class _Word(NamedTuple):
     text: str
     is_capital: bool
@@ -167,8 +176,8 @@ class _Reading:
     """Words except those of quantities."""
     quantities: tuple[Quantity, ...]
     is_negated: bool
-    lead: bool | None
-    """Leading yes or no of the answer."""
+    lead: Stance | None
+    """Leading yes, no or abstention of the answer."""
     has_choice: bool
     """Whether the answer offers alternatives or makes an exception."""
 
@@ -195,6 +204,8 @@ class _Reading:
     @cached_property
     def is_nothing(self) -> bool:
         """Whether the answer is 0, or a bare "none"."""
+        if self.lead == "unsure":
+            return False
         values = [quantity.value for quantity in self.quantities]
         return not self.new_words and (values == [0.0] or (not values and self.is_negated))
 
@@ -404,6 +415,11 @@ def contains_answer(question: str, answer: str, gold: str) -> bool:
     # whole words: "comparison" does not say Paris
     words = [(word, index) for index, clause in enumerate(clauses) for word in clause.words]
     target_words = [word for clause in _clauses(gold) for word in clause.words]
+    if len(target_words) == 1 and _UNSPACED.fullmatch(letter := target_words[0]):
+        # 京 is not in 東京, but in 京です
+        other = r"\w" if _HIRAGANA.match(letter) else rf"[^\W{_HIRAGANA.pattern[1:-1]}]"
+        if not re.search(f"(?<!{other}){letter}(?!{other})", _plain(answer)):
+            return False
     for start in range(len(words) - len(target_words) + 1):
         window = words[start : start + len(target_words)]
         if not window or [word for word, _ in window] != target_words:
@@ -648,14 +664,15 @@ def _read_alone(text: str) -> _Reading:
         end = match.end()
     texts = [word.text for word in words]
     lead = next((text for text in texts if text in _YES or text in _NO or text not in _FUNCTION), "")
-    leads = {True: _YES, False: _NO | {"not", "nicht"}}
+    leads: dict[Stance, set[str]] = {True: _YES, False: _NO | {"not", "nicht"}}
     # a text with both a yes and a no begins with neither
     is_soft = bool(_SOFT_NO.search(plain)) or not (_YES.isdisjoint(texts) or _NO.isdisjoint(texts))
+    is_yes = next((value for value, table in leads.items() if lead in table), None)
     return _Reading(
         words=tuple(words),
         quantities=all_quantities,
         is_negated=any(map(is_negation, texts)),
-        lead=None if is_soft else next((value for value, table in leads.items() if lead in table), None),
+        lead="unsure" if abstains(text) else None if is_soft else is_yes,
         # "Ankara/Istanbul" leaves a choice, 1/2 does not
         has_choice=not _CHOICES.isdisjoint(texts)
         or any(sign in "?/" and not covered[place] for place, sign in enumerate(plain)),
@@ -681,10 +698,12 @@ def spelled(text: str) -> str:
     plain = in_digits(readable(text).replace("*", ""))
     for name, spellings in _ABBREVIATIONS.items():
         plain = spellings.sub(name, plain)
+    for name, spellings in () if plain.isascii() else _SCRIPTS.items():
+        plain = spellings.sub(f" {name} ", plain)
     if not has_digit(plain):
         return plain
     plain = _RATIO.sub(_as_fraction, plain)
-    return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", _MINUS.sub("-", plain)))
+    return _BETWEEN.sub(r"\1-\2", _SPOKEN_RANGE.sub("-", MINUS.sub("-", plain)))
 
 
 @lru_cache(maxsize=2**14)
@@ -696,6 +715,14 @@ def _plain(text: str) -> str:
 def count_negations(text: str) -> int:
     """Count negations, except in phrases such as "not only"."""
     return sum(is_negation(word.casefold()) for word in _WORD.findall(_SOFT_NO.sub("", text)))
+
+
+def abstains(text: str) -> bool:
+    """Check whether a text begins with "not sure", "no idea" or another abstention."""
+    plain = readable(text)
+    match = _ABSTENTION.search(plain)
+    before = _WORD.findall(plain[: match.start()]) if match else ()
+    return match is not None and all(word.casefold() in _FUNCTION - _YES for word in before)
 
 
 def is_negation(word: str) -> bool:
@@ -743,8 +770,8 @@ def _is_closed(question: str) -> bool:
     return words[0] in _CLOSED or is_inverted
 
 
-def _stance(reading: _Reading, question: str) -> bool | None:
-    """Read yes or no from the first word, a negation or a repetition of the question."""
+def _stance(reading: _Reading, question: str) -> Stance | None:
+    """Read yes, no or an abstention from the first word, a negation or a repetition of the question."""
     if reading.lead is not None:
         return reading.lead
     # an open question has no yes or no, and an answer without content gives none

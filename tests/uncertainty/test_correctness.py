@@ -52,6 +52,8 @@ def test_squad_f1_ignores_case_punctuation_and_articles() -> None:
     assert squad_f1("cat cat", "cat") == pytest.approx(2 / 3)
     assert squad_f1("the", "...") == 1
     assert squad_f1("the", "cat") == 0
+    # typographic twins, and a letter with a combining accent
+    assert squad_f1("O’Brien", "O'Brien") == squad_f1("cafe\u0301", "café") == squad_f1("５", "5") == 1
 
 
 @pytest.mark.parametrize("bad", ["exakt", "exact:0.5", "rouge:2", "rouge:"])

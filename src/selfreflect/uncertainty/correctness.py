@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from selfreflect.errors import ConfigError, unknown_name
+from selfreflect.grouping import unified
 from selfreflect.quantities import Quantity, last_quantity
 from selfreflect.removed import CORRECTNESS as REMOVED
 from selfreflect.sameness import contains_answer
@@ -26,6 +27,8 @@ CORRECTNESS = ("human", GRADED, "contains", "exact", "numeric", "substring", "sq
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+# Marks that divide words without a space, which no ASCII twin may join.
+_BREAK = re.compile("[—―…，；：！？]")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -155,7 +158,8 @@ class Correctness:
                 return float(normalised(answer) == normalised(gold))
             return float(_equal(number, target))
         if self._kind == "substring":
-            return float(bool(gold.strip()) and gold.strip().lower() in answer.lower())
+            target = unified(gold).lower()
+            return float(bool(target) and target in unified(answer).lower())
         return squad_f1(answer, gold)
 
 
@@ -206,7 +210,8 @@ def squad_f1(answer: str, gold: str) -> float:
 
 
 def _squad_words(text: str) -> list[str]:
-    plain = text.lower().translate(_WITHOUT_PUNCTUATION)
+    # without a change to ASCII, as published: O’Brien is O'Brien
+    plain = unified(_BREAK.sub(" ", text)).lower().translate(_WITHOUT_PUNCTUATION)
     # string.punctuation is ASCII alone
     if not plain.isascii():  # "。" and other marks, and words that no spaces divide
         plain = "".join(" " if unicodedata.category(mark).startswith("P") else mark for mark in plain)

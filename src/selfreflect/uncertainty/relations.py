@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selfreflect.errors import ConfigError
+from selfreflect.grouping import unified
 from selfreflect.quantities import last_quantity
 from selfreflect.records import dump_line
 from selfreflect.sameness import are_apart, same_answer
@@ -37,7 +38,7 @@ _WORD = re.compile(rf"[{UNSPACED}]|[^\W_{UNSPACED}]+")
 
 def words(text: str) -> list[str]:
     """Split a text into lower-case runs of letters and digits, or single unspaced characters."""
-    return _WORD.findall(text.lower())
+    return _WORD.findall(unified(text).lower())
 
 
 def jaccard(texts: Sequence[str]) -> Floats:

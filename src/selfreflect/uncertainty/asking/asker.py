@@ -24,6 +24,7 @@ from selfreflect.models.base import (
 )
 from selfreflect.prompts import bundled_texts
 from selfreflect.records import dump_line
+from selfreflect.sameness import abstains
 from selfreflect.store.journal import Journal, ModelReplies, RepliesInMemory
 from selfreflect.table import Cell, Column, Table
 from selfreflect.text import fenced, fill, normalise_question, numbered, quoted, without_credentials
@@ -400,12 +401,9 @@ def parse_either(text: str, yes: str, no: str) -> bool | NoValue:
     return match[1].lower() == yes.lower()
 
 
-_NO_IDEA = re.compile(r"\W*no\s+(?:idea|clue|opinion)\b", re.IGNORECASE)
-
-
 def parse_verdict(text: str) -> bool | NoValue:
     """Parse a response that begins with either Yes or No. "No idea" is neither."""
-    if _NO_IDEA.match(text):
+    if abstains(text):
         return NoValue("unparsed", f"neither Yes nor No: {excerpt(text, 80)}")
     return parse_either(text, "Yes", "No")
 

@@ -25,7 +25,7 @@ _TWINS = str.maketrans(
         **dict.fromkeys("“”„‟«»″＂", '"'),
         **dict.fromkeys("‐‑‒–—―−﹘﹣－", "-"),
         **{"\u2044": "/", "∕": "/", "・": "·", "٫": ".", "٬": ","},
-        **dict.fromkeys(range(0xFE00, 0xFE10)),  # variation selectors: ❤ is one heart in both its forms
+        **dict.fromkeys(map(chr, range(0xFE00, 0xFE10)), ""),  # ❤ is one heart with and without a selector
     }
 )
 # U.S.A. and J. K. without their dots; a single letter such as "A." keeps its own

@@ -158,8 +158,8 @@ class Correctness:
                 return float(normalised(answer) == normalised(gold))
             return float(_equal(number, target))
         if self._kind == "substring":
-            target = unified(gold).lower()
-            return float(bool(target) and target in unified(answer).lower())
+            part = unified(gold).lower()
+            return float(bool(part) and part in unified(answer).lower())
         return squad_f1(answer, gold)
 
 

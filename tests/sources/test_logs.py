@@ -194,6 +194,15 @@ ICE = {
             ("fish",),
         ),
         (
+            {
+                "doc": {"sentence": "Ice is cold, so _ is kept in it."},
+                "arguments": [["Ice is cold, so tea", " is kept."], ["Ice is cold, so fish", " is kept."]],
+                "target": "is kept.",
+            },
+            "fish",
+            (),
+        ),
+        (
             {"doc": {"question": "Ice?", "mc2_targets": {"choices": ["no", "yes"], "labels": [1, 1]}}},
             "yes",
             ("no", "yes"),

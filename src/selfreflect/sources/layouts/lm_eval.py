@@ -104,6 +104,11 @@ class LmEval(Layout):
         columns = [column for column in values.values() if isinstance(column, dict)]
         named = next((column for column in columns if column.get("text") == choices), choices)
         labels = next((column["labels"] for column in columns if _are_labelled(column, choices)), None)
+        ends = [text.strip() for text in _request(sample.fields.get("arguments"), 0)[1:]]
+        # what follows the blank of winogrande, whichever choice fills it
+        if isinstance(target, str) and target.strip() in ends and target.strip() not in choices:
+            target = None
+            fields["metadata"].pop("target")
         if labels:  # several may be right
             target = [text for text, label in zip(choices, labels, strict=True) if label]
         # a number is the place of the right choice, also where the document numbers its choices from 1

@@ -222,7 +222,7 @@ def test_a_named_context_column_wins_and_may_be_inside_an_object():
             "the field 'answer' must hold the right answer as text: entry 2 is a list",
         ),
         ({"category": 3}, "the field 'category' must be a text, not a number"),
-        ({"context": ["a", "b"]}, "the field 'context' must be a text, not a list"),
+        ({"context": ["a", 1]}, "the field 'context' must be a text, not a list"),
         *(
             ({"answer": gold}, "the field 'answer' must hold the right answer as text: it is an object")
             for gold in ({"value": {}, "aliases": []}, {"value": "a", "aliases": [{}]}, {"text": [{}]})

@@ -113,7 +113,7 @@ def gold_value(value: Any, row: Row, answers: Collection[str] | None = None) -> 
     choice = right_choice(value, choices)
     if answers is None:
         value = choice
-    elif choice is not None and choice != value and _are_chosen(answers, choices):
+    elif isinstance(choice, str | list) and choice != value and _are_chosen(answers, choices):
         value = [choice, value] if str(value) in answers else choice
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         values = list_in(value)

@@ -19,7 +19,8 @@ METADATA_COLUMNS = 100
 _DATA_ADDRESS = re.compile(r"\s*data:(?:image|audio|video)/", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
     r"<(?:image|audio|video) \d+>|"
-    r"(?:\A|\n)[^\S\n]*+<(?:image|audio|video)>|<(?:image|audio|video)>[^\S\n]*+(?:\n|\Z)",
+    r"(?:\A|\n)[^\S\n]*+<(?:image|audio|video)>|<(?:image|audio|video)>[^\S\n]*+(?:\n|\Z)|"
+    r"!\[[^\]\n]*\]\([^()\s]+\)",  # in Markdown
     re.IGNORECASE,
 )
 _PARTS = {
@@ -41,6 +42,15 @@ def holds_image(value: object) -> bool:
         is_part = content == "" or (content is not None and isinstance(value.get(content), dict))
         return is_feature or is_part
     return isinstance(value, list) and any(map(holds_image, value))
+
+
+def joined_texts(value: object) -> object:
+    """Join the texts of a list, also of lists in it such as ``["title", ["sentence", …]]``, with blank lines;
+    return other values unchanged."""
+    if not isinstance(value, list):
+        return value
+    parts = [joined_texts(entry) for entry in value]
+    return "\n\n".join(map(str, parts)) if parts and all(isinstance(part, str) for part in parts) else value
 
 
 def is_divided(value: object, name: str) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 from selfreflect.errors import ConfigError, excerpt, nearest
 from selfreflect.models.reasoning import UnclosedReasoningError, answer_in
 from selfreflect.records import UNNAMED_SUMMARY, AnswerSet, Halving, Scalar, shuffled
-from selfreflect.sources.cells import gold_texts, metadata, type_name
+from selfreflect.sources.cells import gold_texts, joined_texts, metadata, type_name
 from selfreflect.sources.columns import ItemColumns, item_columns
 from selfreflect.sources.files import integer
 from selfreflect.sources.names import (
@@ -38,6 +38,7 @@ from selfreflect.sources.names import (
     counted_families,
     likely_gold,
     plain_name,
+    tells_of_choices,
 )
 from selfreflect.sources.parsers import KNOWN
 from selfreflect.sources.rows import (
@@ -353,7 +354,7 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
         )
     question = row.text if reading.need_question else row.optional_text
     item = ItemRow([row], columns, question(columns.question))
-    item.context = row.optional_text(columns.context) if columns.context else ""
+    item.context = context_of(row, columns.context)
     item.id_column = columns.id
     if not item.question and not _id(item):
         raise row.error(
@@ -376,6 +377,14 @@ def _item_row(row: Row, columns: ItemColumns, reading: Reading, text_columns: Co
     numbers += [columns.order] * (not item.order)  # the place of a row is called so, too
     item.metadata = metadata(row.fields, [*columns.extras, *numbers])
     return item
+
+
+def context_of(row: Row, column: str) -> str:
+    """Read the context of a row, which may be a list of passages, also in a cell; empty without one."""
+    value = row.get(column) if column else None
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = list_in(value) or value
+    return row._replace(fields={column: joined_texts(value)}).optional_text(column) if column else ""
 
 
 def _read_answers(item: ItemRow, reading: Reading) -> None:
@@ -520,6 +529,8 @@ def likely_column(row: Row, role: str, taken: Collection[str] = ()) -> str:
         names = [name for name in names if not recurs_in_list(row, name)]
     else:
         names = [name for name in names if plain_name(name) not in QUESTION_COLUMNS]
+    if role == "answer":  # "Incorrect answer 2" and "Choice A" are parts of a question
+        names = [name for name in names if not tells_of_choices(name)]
     families = counted_families(names)
     likely = [name for name in names if any(word in name.lower() for word in LIKELY_WORDS[role])]
     if role == "answer":

@@ -68,7 +68,7 @@ CONTEXT_COLUMN = "context"
 ID_COLUMNS = ("question_id", "qid", "id")
 MASKED_OUT = ("masked_out_task_answers", "masked_out")
 CONDITIONING = ("conditioning_answers", "conditioning")
-IMAGE_COLUMNS = ("image", "picture", "photo", "figure", "audio", "video")
+IMAGE_COLUMNS = ("image", "img", "picture", "photo", "figure", "audio", "video", "pixel_value")
 """Columns of images, sounds and films that no text model perceives."""
 TOKEN_COLUMNS = ("logprobs", "tokens", "self_certainty", "top_logprobs", "token_entropies")
 """Columns with values of each answer's tokens."""
@@ -142,6 +142,9 @@ _NO_ANSWERS = frozenset(
     "analysis thought feedback".split()
 )
 
+_CHOICE_WORDS = frozenset("incorrect wrong false distractor choice choices option options".split())
+_REASONS = frozenset("reason explanation rationale reasoning justification analysis solution".split())
+
 # Several are the turns of a conversation, and a single one may be the reply.
 _TURNS = frozenset(("message",))
 
@@ -212,6 +215,16 @@ def tells_of_confidence(name: str) -> bool:
 def is_of_hundred(name: str) -> bool:
     """Check whether a column's name says that its numbers are percentages."""
     return "%" in name or "100" in name or not _PERCENT_WORDS.isdisjoint(words_in(name))
+
+
+def tells_of_choices(name: str) -> bool:
+    """Check whether a column is named like the choices of a question, such as ``Incorrect answer 2``."""
+    return not _CHOICE_WORDS.isdisjoint(words_in(name))
+
+
+def tells_of_reasons(name: str) -> bool:
+    """Check whether a column is named like what explains an answer, and is not read with the question."""
+    return not _REASONS.isdisjoint(words_in(name))
 
 
 def counts_graders(family: Sequence[str]) -> bool:
@@ -352,7 +365,7 @@ def is_image(name: str) -> bool:
     return _OF_IMAGE.sub("", plain_name(name)) in IMAGE_COLUMNS
 
 
-_OF_IMAGE = re.compile(r"s?(?:_(?:url|path|file|bytes|base64))?s?(?:_?(?<!\d)\d++)?$")
+_OF_IMAGE = re.compile(r"s?(?:_(?:url|path|file|bytes|base64|b64))?s?(?:_?(?<!\d)\d++)?$")
 
 
 def numbered_columns(names: Iterable[str]) -> list[str]:

@@ -29,7 +29,7 @@ from selfreflect.sources.hub import (
     revision_of,
     rows_with_values,
 )
-from selfreflect.sources.item_rows import likely_column, naming_inner
+from selfreflect.sources.item_rows import context_of, likely_column, naming_inner
 from selfreflect.sources.layouts import rows_in
 from selfreflect.sources.names import (
     CHOICES,
@@ -44,6 +44,7 @@ from selfreflect.sources.names import (
     is_image,
     likely_questions,
     plain_name,
+    tells_of_reasons,
 )
 from selfreflect.sources.parsers import PARSERS, field_names, parse_rows
 from selfreflect.sources.roles import LikelyRoles, likely_roles
@@ -465,7 +466,8 @@ def _questions(table: RowTable, sample: Container[int], lenient: bool) -> Iterat
                 remedy=naming_inner("{questions.question_column} ", columns.question, asked, str),
             )
         text = row.text(columns.question)
-        context = _text(row, columns.context, lenient and columns.context == CONTEXT_COLUMN)
+        is_lenient = lenient and columns.context == CONTEXT_COLUMN
+        context = _text(row, columns.context, True) if is_lenient else context_of(row, columns.context)
         question = Question(
             id=ids.take(row, text, context),
             text=text,
@@ -482,6 +484,7 @@ def _has_image(row: Row) -> bool:
     return any(
         holds_image(value) or (is_image(name) and (any(value) if isinstance(value, list) else bool(value)))
         for name, value in row.fields.items()
+        if not tells_of_reasons(name)
     )
 
 

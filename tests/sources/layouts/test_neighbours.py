@@ -55,6 +55,7 @@ FILES: dict[str, Any] = {
     "one output in each row": [{"question": "Oz?", "outputs": text} for text in "ab"],
     "texts of NumPy 2": cell("[np.str_('a'), np.str_('b')]"),
     "columns beside a value": {"prompts": ["Oz?"], "completions": [["a", "b"]], "model": "m", "seed": 1},
+    "columns of pandas by names": {"question": {"x": "Oz?"}, "answers": {"x": ["a", "b"]}},
     "prompt of turns": {"prompt": TURNS, "completions": ["a", "b"]},
     "an output of texts": {"question": "Oz?", "output": ["a", "b"], "incomplete_details": "none"},
     "an id of a batch": {"custom_id": "q", "question": "Oz?", "answers": ["a", "b"]},
@@ -731,3 +732,47 @@ def test_a_question_may_be_an_object_with_a_text(name: str, value: Any, tmp_path
     asked = written(tmp_path / "q.json", [{name: value, "gold": "a"}])
     [question] = load_questions(str(asked)).questions
     assert (question.text, question.gold) == ("Oz?", ("a",))
+
+
+def test_the_log_probabilities_of_uqlm_are_those_of_its_samples(tmp_path: Path) -> None:
+    data = {
+        "prompts": ["Oz?"],
+        "responses": ["a"],
+        "sampled_responses": [["a", "b"]],
+        "logprob": [[{"token": "a", "logprob": -0.1}]],
+        "sampled_logprob": [[[{"token": "a", "logprob": -0.1}], [{"token": "b", "logprob": -2.0}]]],
+    }
+    path = written(tmp_path / "u.json", {"data": data, "metadata": {}})
+    [question] = read_answered_questions(path).questions
+    assert question.token_values.logprobs == ((-0.1,), (-2.0,))
+    without = {**data, "sampled_logprob": [[None, None]]}
+    path = written(tmp_path / "v.json", {"data": without, "metadata": {}})
+    assert read_answered_questions(path).questions[0].token_values.logprobs == ()
+
+
+@pytest.mark.parametrize("context", [["One.", "Two."], [["One.", ["Two."]]], '["One.", "Two."]'])
+def test_passages_in_a_list_are_one_context(context: object, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", [{**OZ, "context": context}])
+    assert read_item_file(path).items[0].context == "One.\n\nTwo."
+    assert load_questions(str(path)).questions[0].context == "One.\n\nTwo."
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({"question": "What is in ![it](https://x.test/a.png)?"}, 1),
+        ({"question": "Oz?", "img": "a.png"}, 1),
+        ({"question": "Oz?", "image_b64": "iVBO"}, 1),
+        ({"question": "Oz?", "image": "", "rationale_image": {"bytes": "x", "path": "p"}}, 0),
+        ({"question": "What does ! mean in [a](b)?"}, 0),
+    ],
+)
+def test_pictures_are_counted_wherever_they_stand(fields: dict[str, Any], count: int, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", [fields, {"question": "Nod?"}])
+    assert load_questions(str(path)).with_images == count
+
+
+def test_wrong_choices_are_not_proposed_as_answers(tmp_path: Path) -> None:
+    text = "Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2\nOz?,a,b,c\nNod?,d,e,f\n"
+    outcome = run("convert", written(tmp_path / "a.csv", text))
+    assert (outcome.code, "answer=NAME" in outcome.said) == (2, True)

@@ -106,7 +106,9 @@ class Pandas(Shape):
         if not columns or len(columns) < len(fields) or not any(map(is_question, fields)):
             return False
         index = columns[0].keys()
-        return all(map(str.isdecimal, index)) and all(column.keys() == index for column in columns)
+        asked = next(column for name, column in fields.items() if is_question(name))
+        is_indexed = all(map(str.isdecimal, index)) or all(isinstance(text, str) for text in asked.values())
+        return is_indexed and all(column.keys() == index for column in columns)
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         if isinstance(fields.get("columns"), list):
@@ -293,8 +295,21 @@ class Uqlm(ColumnLists):
 
     def records(self, fields: Mapping[str, Any]) -> Places:
         columns = _of_length(len(fields["data"]["responses"]), fields["data"])
+        columns |= _logprobs(columns.pop("sampled_logprob", []))
         for number, (label, record) in enumerate(super().records(columns), 1):
             yield label, record if "prompts" in columns else {"id": number, **record}
+
+
+def _logprobs(samples: Sequence[Any]) -> dict[str, list[Any]]:
+    """Take tokens and log-probabilities out of objects for each token of each sample, as uqlm stores them;
+    empty if any is missing."""
+    columns: dict[str, list[Any]] = {}
+    for name, key in (("tokens", "token"), ("logprobs", "logprob")):
+        try:
+            columns[name] = [[[token[key] for token in tokens] for tokens in answers] for answers in samples]
+        except (TypeError, KeyError):
+            return {}
+    return columns if samples else {}
 
 
 class Polygraph(Shape):

@@ -99,13 +99,15 @@ _SUPERSCRIPT = re.compile("[⁺⁻]?[⁰¹²³⁴-⁹]+")
 
 def unified(text: str) -> str:
     """Normalise characters: NFKC, one kind of quote, dash and space, and no zero-width characters."""
-    text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
-    text = _VULGAR.sub(" ", text)  # or 1½ would become 11/2
+    if not text.isascii():
+        text = _SUPERSCRIPT.sub(r"^\g<0>", text)  # a power is no further digit
+        text = _VULGAR.sub(" ", text)  # or 1½ would become 11/2
     plain = unicodedata.normalize("NFKC", text.translate(_TWINS)).translate(_TWINS)
     if not plain.isascii():
         # Cf: zero-width spaces and joiners, soft hyphens, marks of direction
         plain = "".join(character for character in plain if unicodedata.category(character) != "Cf")
-    return _WAVE.sub("-", " ".join(plain.split()))
+    plain = " ".join(plain.split())
+    return _WAVE.sub("-", plain) if "~" in plain or "〜" in plain else plain
 
 
 _LONGEST_KEPT = 500
@@ -127,7 +129,10 @@ def normal_form(text: str) -> str:
 @lru_cache(maxsize=2**15)
 def _normal_form(text: str) -> str:
     result = unified(text).casefold().replace("i\u0307", "i")  # of a Turkish capital
-    result = _TIMES_BETWEEN.sub("x", _DASH_BETWEEN.sub("-", result))
+    if " - " in result:
+        result = _DASH_BETWEEN.sub("-", result)
+    if "×" in result or " x " in result:
+        result = _TIMES_BETWEEN.sub("x", result)
     if "." in result:
         result = _INITIALS.sub(lambda match: re.sub("[. ]", "", match[0]), result)
         result = _MIDDLE_INITIAL.sub(r"\1", result)

@@ -175,7 +175,7 @@ _AFTER = re.compile(
 _NAME = re.compile(rf"[^\W\d_{UNSPACED}]-?\Z")
 # "minus 5" is -5, but "7 minus 5" and "x minus 5" are subtractions
 MINUS = re.compile(r"(?<!\d )(?<!\b\w )\b(?:minus|negative) (?=[\d.])|(?<=[=≈] )- (?=[\d.])", re.IGNORECASE)
-# Notations that become plain ones: LaTeX, and prices such as 5.000,-
+# Notations of LaTeX, and plain ones.
 _NOTATIONS = [
     (re.compile(pattern), plain)
     for pattern, plain in (
@@ -185,9 +185,9 @@ _NOTATIONS = [
         (r"\^\{(-?\d+)\}", r"^\1"),
         (r"(?<=\d)(?:\{,\}|\\[,;!])(?=\d{3})", ","),
         (r"\\(?=%)", ""),
-        (r"(?<=\d),-(?!\d)", ",00"),
     )
 ]
+_WHOLE_PRICE = re.compile(r"(?<=\d),-(?!\d)")  # 5.000,-
 _SCALED = rf"(\d[\d,]*(?:\.\d+)?)([{_SCALES}]+)"
 # 3万5千, 1億2000万 and 1万2345
 _MYRIADS = re.compile(rf"{_SCALED}(?: ?{_SCALED})+(?:\d{{4}}(?![\d年년]))?|{_SCALED}\d{{4}}(?![\d年년])")
@@ -208,9 +208,12 @@ def readable(text: str) -> str:
     text = unified(text)
     if not has_digit(text):
         return text
-    for pattern, plain in _NOTATIONS:
-        text = pattern.sub(plain, text)
-    return MINUS.sub("-", _MYRIADS.sub(_as_digits, text))
+    if "\\" in text or "{" in text:
+        for pattern, plain in _NOTATIONS:
+            text = pattern.sub(plain, text)
+    if ",-" in text:
+        text = _WHOLE_PRICE.sub(",00", text)
+    return MINUS.sub("-", text if text.isascii() else _MYRIADS.sub(_as_digits, text))
 
 
 def _as_digits(match: re.Match[str]) -> str:

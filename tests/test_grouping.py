@@ -43,7 +43,7 @@ def test_spellings_of_one_answer_are_counted_together_under_the_most_common_one(
         ("don’t", "don't"),
         ("Jean‑Luc", "Jean-Luc"),
         ("1914–1918", "1914-1918"),
-        ("12 – 30", "12～30"),
+        ("12–30", "12～30"),
         ("1920×1080", "1920x1080"),
         ("❤️", "❤"),
         ("ジャン・リュック", "ジャン·リュック"),

@@ -37,7 +37,6 @@ _SERIAL_COMMA = re.compile(r",(?= (?:and|or|und|oder|&) )")
 _INNER_ARTICLE = re.compile(r"(?<= )the (?=.)")
 _VULGAR = re.compile(r"(?<=\d)(?=[¼-¾⅐-⅞])")
 _WAVE = re.compile(r"(?<=\d) ?[~〜] ?(?=\d)")
-_DASH_BETWEEN = re.compile(r"(?<=\d) - (?=\d)")
 _TIMES_BETWEEN = re.compile(r"(?<=\d) ?× ?(?=\d)|(?<=[1-9]) x (?=\d)")
 
 
@@ -129,8 +128,6 @@ def normal_form(text: str) -> str:
 @lru_cache(maxsize=2**15)
 def _normal_form(text: str) -> str:
     result = unified(text).casefold().replace("i\u0307", "i")  # of a Turkish capital
-    if " - " in result:
-        result = _DASH_BETWEEN.sub("-", result)
     if "×" in result or " x " in result:
         result = _TIMES_BETWEEN.sub("x", result)
     if "." in result:

@@ -221,7 +221,6 @@ def test_a_run_directory_without_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "parts"),
     [
-        ({"answers": "Paris"}, ["record 2", "'answers' must be a list"]),
         ({"id": "q0"}, ["record 2", "already taken"]),
         ({"confidence": 1.5}, ["record 2", "'confidence' is 1.5; it must be in [0, 1]"]),
         ({"correct": 0.5}, ["record 2", "'correct' must be"]),

@@ -1,4 +1,4 @@
-"""The two built-in measures, with their records, keys and columns.
+"""The two measures of summaries, with their records, keys and columns.
 
 What computes them is imported on use, so that reports can read old files without a model.
 """

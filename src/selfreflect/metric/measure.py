@@ -74,13 +74,13 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 # Keys of JSON lines, columns and names of figures that a measure of another package would
 # overwrite.
 _RESERVED = frozenset(
-    "anchor answers baseline bits bits_available by cause classes confidence context controls coverage "
-    "difference differences estimate estimated estimated_from failure failures halves halves_differ "
-    "halves_p_value high id judge kind length losses low means median_words message metadata n "
+    "anchor answers baseline better bits bits_available by cause classes confidence context controls "
+    "coverage difference differences estimate estimated estimated_from failure failures halves halves_differ "
+    "halves_p_value high id judge kind length losses low means median_words message metadata missing n "
     "no_interval p_value pasted question question_id questions reader recovered recovered_high "
     "recovered_low recovered_n recovered_no_interval run scale score scores sentence shared_phrase "
-    "stderr strategy summary summary_text summary_words tells testable text ties token_tasks undefined "
-    "undefined_reasons unit value verdict why wins words zero".split()
+    "stderr strategy summary summary_text summary_words tells testable text ties token_tasks unclear "
+    "undefined undefined_reasons unit untestable value verdict why wins words worse zero".split()
 )
 
 

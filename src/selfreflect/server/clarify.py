@@ -286,7 +286,7 @@ UnsureAction = Literal["abstain", "hedge", "ask"]
 AGREEMENTS = ("modal_share", "split_half")
 """Kinds of confidence that are shares of samples, not probabilities of being right."""
 
-# Beginnings of a sentence with a phrase of ``hedges.PHRASES``.
+# Beginnings of a sentence with a phrase of ``asker.PHRASES``.
 _WORDS = {
     "almost certain": "It is almost certain",
     "very likely": "It is very likely",

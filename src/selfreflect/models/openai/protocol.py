@@ -1,4 +1,4 @@
-"""OpenAI's chat completions as servers implement them: request bodies, parsed responses, errors."""
+"""OpenAI's chat completions as servers implement them: responses, and errors other than refused fields."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def parse_stated(text: str, out_of: int | None = None) -> StatedBelief:
     """Parse ``Answer: Paris`` and ``Confidence: 85%`` in either order.
 
     Each label must occur once; a section ends at the next label, and ``Self-reflection:`` is one, too. The
-    confidence is read by :func:`~selfreflect.uncertainty.asking.parsing.parse_probability`: ``85%``,
+    confidence is read by :func:`~selfreflect.uncertainty.asking.asker.parse_probability`: ``85%``,
     ``0.85``, ``17/20``. Missing, several and ambiguous numbers and those outside [0, 1] are errors.
 
     Tags may stand in place of labels, as RLCR (arXiv 2507.16806) asks for: ``<answer>4</answer>

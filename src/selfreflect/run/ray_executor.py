@@ -138,6 +138,8 @@ def drive(connection: Connection, address: str | None) -> None:
             sys.exit()
 
     signal.signal(signal.SIGINT, on_interrupt)
+    # Ray's objects may be deleted after their cluster or during an interrupt, and nobody can act on that
+    sys.unraisablehook = lambda _: None
     os.dup2(2, 1)  # standard output belongs to the experiment
     stages: queue.SimpleQueue[tuple[StageSpec, Sequence[StageTask]]] = queue.SimpleQueue()
     # a thread notices at once when the experiment has ended, even while Ray computes

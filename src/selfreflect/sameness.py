@@ -56,7 +56,8 @@ _ABBREVIATIONS = {
 _SCRIPTS = {name: re.compile(spellings) for name, spellings in _TABLES["scripts"].items()}
 _ABSTENTION = re.compile(
     rf"(?:{'|'.join(_TABLES['abstentions'])})(?=\W*\Z|\s*[.,;:!?(–-]|[{UNSPACED}가-힣]|\s+(?:if|whether|who|what|when|where"
-    r"|which|why|how|about|yet|but|to(?! be)|available|provided|given|found|ob|wer|wie|wann|wo|zu|über)\b)",
+    r"|which|why|how|about|on|yet|but|to(?! be)|available|provided|given|found"
+    r"|ob|wer|wie|wann|wo|zu|über)\b)",
     re.IGNORECASE,
 )
 

@@ -184,6 +184,7 @@ ICE = {
             "yes",
             ("yes",),
         ),
+        ({"doc": {"question": "Ice?", "answers": ["yes", "yeah"]}}, "yes", ("yes",)),
         ({"doc": {"question": "Ice?", "CONTEXTS": ["Ice was cold.", "b"]}}, "yes", ("yes",)),
         (
             {

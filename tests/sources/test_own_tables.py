@@ -443,6 +443,15 @@ def test_numbered_right_answers_are_spellings_of_one(name: str, tmp_path: Path) 
     assert read_item_file(path).columns["gold"] == "right answers"
 
 
+def test_zero_is_a_right_answer_and_blanks_are_no_answers(tmp_path: Path) -> None:
+    row = {"question": "How many?", "answers": ["0", "1"], "gold_1": 0, "gold_2": None}
+    assert read_answered_questions(written(tmp_path / "a.json", [row])).questions[0].gold == ("0",)
+    header = ["question", "answer_1", "correct_1", "answer_2", "correct_2"]
+    path = table(tmp_path / "b.csv", header, ["Oz?", "a", "yes", "b", "no"], ["Nod?", "c", "no", " ", ""])
+    grades = [[right for _, right in q.grades["correct"]] for q in read_answered_questions(path).questions]
+    assert grades == [[True, False], [False]]
+
+
 def test_reasoning_and_tags_are_no_part_of_a_stored_answer(tmp_path: Path) -> None:
     texts = ["<think>Hm.</think>\nIn Ulm.", "<answer>In Ulm.</answer>", "In Ulm.", "<think>Or in"]
     path = written(tmp_path / "a.json", [{"question": QUESTIONS[0], "answers": texts}])

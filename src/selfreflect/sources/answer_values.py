@@ -520,17 +520,22 @@ def join_right_answers(rows: Rows, roles: Mapping[str, str], notes: list[str]) -
         answers = item_columns(rows.columns, roles).answers
         if are_labels(values) and not mostly_recurs(rows, family[0], answers):
             return  # "Right answer 1" with yes and no
-        rows.join(family, GOLD, lambda row: [row.fields.get(name) for name in family if row.fields.get(name)])
+        rows.join(family, GOLD, lambda row: [row.fields[name] for name in family if _is_filled(row, name)])
         notes.append(f"{listed(family)} are read as the right answers")
 
 
 def _labels_of(names: Sequence[str], answers: Sequence[str], row: Row) -> list[Any]:
     """List the labels of a row's answers, without blank ones after the last answer."""
-    present = [number for number, name in enumerate(answers, 1) if row.fields.get(name) not in (None, "")]
+    present = [number for number, name in enumerate(answers, 1) if _is_filled(row, name)]
     labels = [row.fields.get(name) for name in names]
     while len(labels) > max(present, default=0) and labels[-1] in (None, ""):
         labels.pop()
     return labels
+
+
+def _is_filled(row: Row, name: str) -> bool:
+    value = row.fields.get(name)
+    return value is not None and bool(str(value).strip())
 
 
 def mostly_recurs(rows: Rows, name: str, answers: Collection[str]) -> bool:

@@ -193,7 +193,7 @@ def _choices(doc: Mapping[str, Any], arguments: Any, count: int) -> list[str]:
     return [text or f"choice {number}" for number, text in enumerate(continuations, 1)]
 
 
-_LISTS_OF_CHOICES = (*CHOICES, "endings", "answers")
+_LISTS_OF_CHOICES = (*CHOICES, "endings")
 
 
 def _request(arguments: Any, number: int) -> list[str]:
